@@ -35,7 +35,9 @@ from regard.parts.dropout import Dropout
 from regard.tasks import TASKS
 from regard.tasks.compatibility import default_model, find_fit, fitting_modalities
 from regard.tasks.task import Prediction
+from regard.training.estimate import StepEstimator, state_bytes
 from regard.training.file_job import FileJob, read_data
+from regard.training.loop import num_parameters
 from regard.training.passes import find_blocks, mixed_precision, recompute_blocks
 from regard.training.settings import input_groups, options, resolve, task_fields
 from regard.training.start import make_settings
@@ -780,6 +782,19 @@ def test_a_folder_stores_every_option(task: str, model: str, overrides: dict[str
     inputs, decode_options = raw(task, model, tmp_path), short_options(job)
     in_memory = list(job.task.predict(job.progress.model.eval(), inputs, job.task.decode_options(**decode_options)))
     assert_same_predictions(list(load(job.run.folder).generate(inputs, **decode_options)), in_memory)
+
+
+@every_triple
+def test_a_run_is_estimated_without_building_its_model(
+    task: str, model: str, modality: str, form: str | None, finished: Any
+) -> None:
+    job, _ = finished(task, model, form, modality)
+    estimator = StepEstimator(job.settings, job.task, job.examples)
+    numbers = estimator.trace(job.progress.model.body.config, estimator.largest, None, recompute=False).tolist()
+    parameters, batch_flops, _, *states, activations, _ = numbers
+    assert parameters == num_parameters(job.progress.model)
+    assert tuple(states) == state_bytes(job.progress)
+    assert min(batch_flops, activations) > 0
 
 
 @pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *AUDIO_TASKS])

@@ -14,6 +14,7 @@ from regard.validate import ModelWarning, check_choice
 
 VERBS = {
     "train": "train a model on your files: regard train translate --data train.en train.de",
+    "plan": "say what a run costs before it starts: regard plan write --data corpus.txt --gpus 8xH100",
     "run": 'run a model: regard run MODEL "Tea and water please"',
     "serve": "serve models over HTTP (OpenAI, LibreTranslate and TEI APIs, a page): regard serve MODEL",
     "verify": "replay an answer of a reproducible server from its receipt: regard verify receipt.json",

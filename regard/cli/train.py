@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from os import devnull
+from typing import Any
 
 from regard.cli import escape_control
 from regard.cli.act import train_policy
+from regard.cli.amounts import format_bytes, format_number, format_time
 from regard.cli.help import show_help
 from regard.cli.interrupts import finished_message, resume_command, stop_on_signal
 from regard.cli.model_argument import FetchOptions, fetch_model
@@ -25,14 +27,15 @@ from regard.options import Option, make, options_of
 from regard.tasks import TASKS
 from regard.tasks.compatibility import fitting_modalities, fitting_models
 from regard.tasks.predict import EnvOptions
-from regard.training.file_job import FileJob
-from regard.training.loop import Step, num_parameters
+from regard.training.estimate import StepEstimator, random_model
+from regard.training.file_job import DEFAULT_MINUTES, FileJob
+from regard.training.loop import Progress, Step, num_parameters
 from regard.training.rank_checks import check_alone
 from regard.training.ranks import SINGLE, OtherRankError, Ranks, join_ranks
 from regard.training.settings import RunOptions, Settings, options
 from regard.training.start import choose, make_settings
 from regard.training.task_aliases import TASK_ALIASES
-from regard.training.time_budget import FEW_STEPS, format_duration
+from regard.training.time_budget import FEW_STEPS, format_duration, time_step
 from regard.validate import check_choice
 
 DECISIVE_OPTIONS = {  # which options exist depends on them
@@ -42,6 +45,8 @@ DECISIVE_OPTIONS = {  # which options exist depends on them
     **{name: options_of(RunOptions)[name] for name in ("from_", "download", "resume", "output_dir")},
 }
 REPORT_SECONDS = 1.0  # in which a rank prints its error: torchrun ends all ranks when one has ended
+TIMING_SECONDS = 1.0  # of steps to time before a run
+MIN_MINUTES = 1.0  # a shorter run has no time for an estimate
 SMALL_VALID, TINY_VALID = 300, 100  # examples: fewer have a standard error beside their scores; fewer, also a warning
 
 
@@ -58,7 +63,7 @@ def main(args: list[str]) -> int:
 def train_on(ranks: Ranks, args: list[str]) -> int:
     """Train on this rank of several, or alone."""
     try:
-        settings = ranks.first(lambda: read_settings(args))
+        settings = ranks.first(lambda: make_settings(args[0], **parse_task("train", args, {})))
         if settings.input_options[EnvOptions].env:
             ranks.first(lambda: check_alone(ranks))
             return train_policy(settings)
@@ -73,16 +78,15 @@ def train_on(ranks: Ranks, args: list[str]) -> int:
         return error.exit_code
 
 
-def read_settings(args: list[str]) -> Settings:
-    """The settings that the arguments describe."""
+def parse_task(verb: str, args: Sequence[str], command: Mapping[str, Option]) -> dict[str, Any]:
+    """The options that the user typed after a task: those of a run, and those of the command."""
     check_choice("task", args[0], (*TASKS, *TASK_ALIASES))
     decisive = peek(args[1:], DECISIVE_OPTIONS)
     if decisive.get("from_"):
         fetch_model(decisive["from_"], make(FetchOptions, decisive))
     task, model, size, modality, _ = choose(args[0], **decisive)
     available = choice_options(task, model, size, modality) | options(task, model, size, modality)
-    values = parse(f"regard train {task}", args[1:], available, f"{TASKS[task].description}.")
-    return make_settings(args[0], **values)
+    return parse(f"regard {verb} {task}", args[1:], {**command, **available}, f"{TASKS[task].description}.")
 
 
 def choice_options(task: str, model: str, size: str, modality: str) -> dict[str, Option]:
@@ -107,7 +111,10 @@ def prepare_and_print(settings: Settings, ranks: Ranks = SINGLE) -> FileJob:
     if job.data.report:
         print_report(job.data.report)
     print_job(job)
-    if settings.train_options.steps is None and settings.train_options.epochs is None:
+    is_timed = settings.train_options.steps is None and settings.train_options.epochs is None
+    if not job.is_resumed and not (is_timed and (settings.train_options.minutes or DEFAULT_MINUTES) < MIN_MINUTES):
+        print(format_cost(job), flush=True)
+    if is_timed:
         print("timing this machine ...", flush=True)
     job.plan()
     if job.is_finished:
@@ -116,14 +123,33 @@ def prepare_and_print(settings: Settings, ranks: Ranks = SINGLE) -> FileJob:
     details = "".join(f", {phase} {format_duration(seconds)}" for phase, seconds in phases.items())
     print(f"ready after {format_duration(sum(job.startup.phases.values()))}{details}")
     o = job.settings.train_options
-    minutes = f" (--minutes {o.minutes:g} on this machine)" if o.minutes is not None else ""
-    print(f"planned: --steps {job.steps}{minutes}, --lr {o.lr:g}, --warmup-steps {o.warmup_steps}, --seed {o.seed}")
+    length = f" (--minutes {o.minutes:g} on this machine)" if o.minutes is not None else format_time_of_steps(job)
+    print(f"planned: --steps {job.steps}{length}, --lr {o.lr:g}, --warmup-steps {o.warmup_steps}, --seed {o.seed}")
     if job.budget is not None and job.steps < FEW_STEPS:
         seconds, spent = format_duration(job.budget.seconds), format_duration(job.budget.spent)
         remedy = "Use more --minutes, a smaller --size or fewer --batch-tokens"
         fitting = f"only {job.steps} steps fit into {seconds}, of which the start took {spent}"
         print(f"warning: {fitting}; too few to train a model. {remedy}")
     return job
+
+
+def format_cost(job: FileJob) -> str:
+    """FLOPs and memory of a step."""
+    config, options = job.progress.model.body.config, job.settings.train_options
+    cost = StepEstimator(job.settings, job.task, job.examples).cost(config)
+    states, total = format_bytes(cost.memory.states), format_bytes(cost.memory.total)
+    flops = format_number(cost.flops(options.grad_accum), "FLOP")
+    return f"a step: {flops}; {total} of tensors, {states} of them weights, gradients, optimizer and EMA"
+
+
+def format_time_of_steps(job: FileJob) -> str:
+    """The time of a run whose steps or epochs are set, if it is long enough to be worth measuring a few steps."""
+    options, count = job.settings.train_options, job.steps
+    if job.is_resumed or job.ranks.size > 1 or count < FEW_STEPS:
+        return ""
+    trial = Progress.new(random_model(job.settings, job.task, job.progress.model.body.config), options)
+    seconds = time_step(trial, job.task, job.examples, options, TIMING_SECONDS)
+    return f" (about {format_time(count * seconds)} at {format_time(seconds)} a step, without evaluations)"
 
 
 def train_and_print(job: FileJob, command: str) -> int:
@@ -183,11 +209,12 @@ def small_valid_count(job: FileJob) -> int:
 @contextmanager
 def progress_printer(job: FileJob) -> Iterator[Callable[[Step], None]]:
     """Yields a function that prints a step: a progress bar on a terminal, lines elsewhere."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as ProgressBar
 
     step, description = TextColumn("step"), TextColumn("{task.description}")
     columns = (step, MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), description)
-    bar = Progress(*columns, disable=not sys.stdout.isatty())
+    bar = ProgressBar(*columns, disable=not sys.stdout.isatty())
     row = bar.add_task("", total=job.steps, completed=job.progress.step)
     steps = job.steps
 

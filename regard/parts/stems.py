@@ -92,7 +92,9 @@ def flatten_pixels(maps: Tensor) -> Tensor:
 
 def to_channels_last(layers: nn.Sequential) -> nn.Sequential:
     """Store the weights in channels-last memory format, which is faster on a CPU."""
-    return layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for weight in (weight for weight in layers.parameters() if weight.dim() == 4):
+        weight.data = weight.data.contiguous(memory_format=torch.channels_last)  # `to` does not convert fake tensors
+    return layers
 
 
 def check_image_shape(pixels: Tensor, channels: int, image_size: int) -> None:

@@ -81,7 +81,15 @@ def init_head(model: Model, names: FamilyMap | IdentityMap, unused: dict[str, Te
 
 
 def config_for(settings: Settings, task: Task) -> Any:
-    """The config of the settings, of the resumed run, or of the model of --from."""
+    """The config of the settings, of the resumed run, or of the model of --from. A new model must fit into memory."""
+    config, run_options = any_config_for(settings, task), settings.run_options
+    if not run_options.resume and not run_options.from_:
+        check_memory(config, settings.fit.body)
+    return config
+
+
+def any_config_for(settings: Settings, task: Task) -> Any:
+    """The same for a model of any size."""
     config_class, run_options = MODELS[settings.model].config, settings.run_options
     if run_options.resume:
         return reconcile_config(read_config(settings.folder, weights=False)[1], task, settings.folder)
@@ -89,9 +97,17 @@ def config_for(settings: Settings, task: Task) -> Any:
         folder = find_model(run_options.from_)
         return replace(reconcile_config(read_config(folder)[1], task, folder), dropout=settings.body["dropout"])
     names = {field.name for field in fields(config_class)}
-    config = config_class(**settings.body, **{name: value for name, value in task.sizes().items() if name in names})
-    check_memory(config, settings.fit.body)
-    return config
+    return config_class(**settings.body, **{name: value for name, value in task.sizes().items() if name in names})
+
+
+def encode_examples(settings: Settings, task: Task, context: int, rows: RowSet) -> tuple[Settings, Examples]:
+    """The training examples, and settings with the context that they use, of the model's `context`."""
+    examples = task.encode(rows, settings.context or context)
+    window = window_for(settings, task, context, examples)
+    if settings.body.get("context", window) != window:
+        settings = replace(settings, body=settings.body | {"context": window})
+        examples = task.encode(rows, window) if window < context else examples
+    return settings, examples
 
 
 def window_for(settings: Settings, task: Task, context: int, examples: Examples) -> int:
@@ -111,6 +127,23 @@ def use_window(model: Model, context: int) -> None:
 
 def check_memory(config: Any, body_class: type[nn.Module]) -> None:
     """Raises ValueError for sizes that do not fit into memory, before it allocates anything."""
+    count = check_sizes(config, body_class)
+    memory = memory_bytes()
+    if 8 * count > memory:  # 4 bytes for a parameter, and 4 for its gradient
+        largest = max((f.name for f in fields(config) if f.type == "int"), key=lambda name: getattr(config, name))
+        raise ValueError(
+            f"a model of these sizes has {count:,} parameters, too many for the {memory >> 30} GB of this machine: "
+            f"reduce the sizes; the largest is {largest.replace('_', '-')}, {getattr(config, largest):,}"
+        )
+
+
+def memory_bytes() -> int:
+    """Memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_sizes(config: Any, body_class: type[nn.Module]) -> int:
+    """The numbers in weights and buffers of a body. Raises ValueError for sizes with which none can be built."""
     for name, size in ((field.name, getattr(config, field.name)) for field in fields(config) if field.type == "int"):
         maximum = MAX_LAYERS if name.endswith("layers") or name == "stages" else MAX_SIZE
         if size > maximum:
@@ -120,14 +153,7 @@ def check_memory(config: Any, body_class: type[nn.Module]) -> None:
             body = body_class(config)
     except (RuntimeError, ArithmeticError) as error:
         raise ValueError(f"invalid sizes: {error}") from None
-    count = sum(tensor.numel() for tensor in (*body.parameters(), *body.buffers()))
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if 8 * count > memory:  # 4 bytes for a parameter, and 4 for its gradient
-        largest = max((f.name for f in fields(config) if f.type == "int"), key=lambda name: getattr(config, name))
-        raise ValueError(
-            f"a model of these sizes has {count:,} parameters, too many for the {memory >> 30} GB of this machine: "
-            f"reduce the sizes; the largest is {largest.replace('_', '-')}, {getattr(config, largest):,}"
-        )
+    return sum(tensor.numel() for tensor in (*body.parameters(), *body.buffers()))
 
 
 def fit_task(settings: Settings, rows: RowSet) -> tuple[Settings, Task]:

@@ -21,7 +21,7 @@ from regard.hub.task_config import read_task
 from regard.parts.heads import Model
 from regard.tasks.shared_batches import shared_among
 from regard.training import time_budget
-from regard.training.build import config_for, fit_task, make_model, read_data, use_window, window_for
+from regard.training.build import config_for, encode_examples, fit_task, make_model, read_data, use_window
 from regard.training.card import model_card
 from regard.training.checkpoint import list_checkpoints
 from regard.training.job import Job
@@ -94,11 +94,8 @@ class FileJob(Job):
         """Encode the rows, and build the model for them."""
         config, sets = config_for(self.settings, self.task), self.data.sets
         self.context = getattr(config, "context", 0)
-        self.examples = self.task.encode(sets["train"], self.settings.context or self.context)
-        window = window_for(self.settings, self.task, self.context, self.examples)
-        if self.settings.body.get("context", window) != window:
-            self.settings = replace(self.settings, body=self.settings.body | {"context": window})
-            self.examples = self.task.encode(sets["train"], window) if window < self.context else self.examples
+        self.settings, self.examples = encode_examples(self.settings, self.task, self.context, sets["train"])
+        window = self.settings.context or self.context
         for name in sets.keys() - {"train"}:
             self.task.encode(sets[name], window)  # raises now what would not fit later
         self.startup.lap("encoding")

@@ -47,9 +47,16 @@ def make_settings(
         return resume_settings(task, **values, **{name: value for name, value in named.items() if value is not None})
     if values.get("revisions") and values.get("steps") is None:
         raise ValueError("--revisions repeats a run of --minutes: add the number of --steps that it first planned")
-    task, model, size, modality, source = choose(task, model, size, modality, **values)
-    settings = resolve(task, model, size, modality, source, **values)
+    settings = new_settings(task, model, size, modality, **values)
     return settings if settings.run_options.overwrite else resume_if_same(settings, values)
+
+
+def new_settings(
+    task: str, model: str | None = None, size: str | None = None, modality: str | None = None, **values: object
+) -> Settings:
+    """The settings of a run, whatever the run folder holds."""
+    task, model, size, modality, source = choose(task, model, size, modality, **values)
+    return resolve(task, model, size, modality, source, **values)
 
 
 def choose(
