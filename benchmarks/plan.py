@@ -24,10 +24,13 @@ FITS = (
 )  # fmt: skip
 
 
+THREADS = 1  # of planned and real runs: several ones are much slower beside another busy process
+
+
 def planned(task: str, model: str) -> None:
     from regard.cli import main
 
-    main(["plan", task, "--model", model, "--json"])
+    main(["plan", task, "--model", model, "--threads", str(THREADS), "--json"])
 
 
 def timed(task: str, model: str, steps: int) -> None:
@@ -44,8 +47,9 @@ def timed(task: str, model: str, steps: int) -> None:
         return make_model(*args)
 
     file_job.make_model = noted
-    with tempfile.TemporaryDirectory() as folder:
-        options = {"steps": steps, "evals": 1, "eval_examples": 20, "output_dir": folder, "overwrite": True}
+    with tempfile.TemporaryDirectory() as parent:
+        folder = f"{parent}/run"
+        options = {"steps": steps, "evals": 1, "eval_examples": 20, "output_dir": folder, "threads": THREADS}
         job = file_job.FileJob.open(make_settings(task, model=model, **options)).plan()
         times, peak = [], 0
         for step in job.train():
@@ -66,7 +70,7 @@ def profiled(task: str, model: str) -> None:
     from regard.training.run_plan import prepare_run
     from regard.training.start import new_settings
 
-    run = prepare_run(new_settings(task, model=model))
+    run = prepare_run(new_settings(task, model=model, threads=THREADS))
     rows = StepEstimator(run.settings, run.task, run.examples).largest
     run.examples.epoch = lambda *_: [rows]
     options = replace(run.settings.train_options, steps=3, lr=1e-3, warmup_steps=1)
