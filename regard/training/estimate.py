@@ -9,7 +9,6 @@ the same, so a deep model is traced with a few of them, and extended linearly.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, cast
 
@@ -24,11 +23,12 @@ from regard.tasks.task import Loss, Task
 from regard.training.build import use_window
 from regard.training.loop import Progress, num_parameters, train_steps
 from regard.training.optimizer import freeze
-from regard.training.passes import find_blocks, recompute_blocks
+from regard.training.passes import Dtype, apply_passes
 from regard.training.settings import Settings
 from regard.training.step_trace import StepTrace
 
 TRACED_LAYERS = 3  # of a tower
+MAX_BATCHES = 10_000  # of an epoch whose sizes are compared
 PERIOD = 3  # blocks after which models with alternating blocks repeat
 Floats = npt.NDArray[np.float64]
 
@@ -66,17 +66,16 @@ class StepCost:
 
 
 class RepeatedBatch:
-    """A task whose every batch is the same; its forward may compute in another data type."""
+    """A task whose every batch is the same."""
 
-    def __init__(self, task: Task, batch: Any, dtype: torch.dtype | None):
-        self.task, self.batch, self.dtype = task, batch, dtype
+    def __init__(self, task: Task, batch: Any):
+        self.task, self.batch = task, batch
 
     def collate(self, examples: Examples, rows: Ints) -> Any:
         return self.batch
 
     def loss(self, model: Model, batch: Any) -> Loss:
-        with torch.autocast("cpu", self.dtype) if self.dtype else nullcontext():
-            return self.task.loss(model, batch)
+        return self.task.loss(model, batch)
 
 
 class StepEstimator:
@@ -90,9 +89,9 @@ class StepEstimator:
         )
         self.average, self.largest = typical_batches(examples, options.batch_tokens, options.seed)
 
-    def cost(self, config: Any, dtype: torch.dtype | None = None, recompute: bool = False) -> StepCost:
-        """The cost of a step of the model with this config. In mixed precision `dtype` is that of its products, and the
-        memory is without the copies of weights in it."""
+    def cost(self, config: Any, dtype: Dtype | None = None, recompute: bool = False) -> StepCost:
+        """The cost of a step of the model with this config. `dtype` replaces that of the run; the memory is then
+        without the copies of weights that mixed precision makes."""
 
         def trace(layers: Mapping[str, int]) -> Floats:
             sizes = replace(config, **layers)
@@ -104,21 +103,22 @@ class StepEstimator:
         parameters, batch_flops, update_flops, *memory = extend_layers(trace, tower_layers(config)).tolist()
         return StepCost(round(parameters), batch_flops, update_flops, StepMemory(*memory))
 
-    def trace(self, config: Any, rows: Ints, dtype: torch.dtype | None, recompute: bool) -> Floats:
+    def trace(self, config: Any, rows: Ints, dtype: Dtype | None, recompute: bool) -> Floats:
         """The fields of a StepCost, and of its memory. The optimizer state exists from the second step on."""
         with torch.random.fork_rng(devices=[]):
             batch = self.task.collate(self.examples, rows)
-        task = cast(Task, RepeatedBatch(self.task, batch, dtype))
+        task = cast(Task, RepeatedBatch(self.task, batch))
+        options = self.options if dtype is None else replace(self.options, dtype=dtype)
         with StepTrace() as trace:
             model = random_model(self.settings, self.task, config, recompute)
             trace.uncast = {w.untyped_storage()._cdata for w in model.parameters()} if dtype else set()
-            progress = Progress.new(model, self.options)
+            progress = Progress.new(model, options)
             passes, update = StepPhase(trace), StepPhase(trace)
             for optimizer in progress.optimizers:
                 optimizer.register_step_pre_hook(lambda *_: passes.end())
                 optimizer.register_step_post_hook(lambda *_: update.end())
             trace.flops = 0
-            steps = len(list(train_steps(progress, task, self.examples, self.options)))
+            steps = len(list(train_steps(progress, task, self.examples, options)))
         flops = (passes.flops / steps / self.options.grad_accum, update.flops / steps)
         states = state_bytes(progress)
         temporary = (passes.peak - sum(states), update.peak - sum(states))
@@ -141,7 +141,8 @@ def random_model(settings: Settings, task: Task, config: Any, recompute: bool = 
     model = task.head(settings.fit.body(config))
     freeze(model, settings.run_options.freeze)
     use_window(model, settings.context or 0)
-    return recompute_blocks(model) if recompute and any(find_blocks(model.body)) else model
+    apply_passes(model, recompute or settings.run_options.recompute)
+    return model
 
 
 def state_bytes(progress: Progress) -> tuple[int, int, int, int]:
@@ -167,20 +168,19 @@ def num_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def typical_batches(examples: Examples, budget: int, seed: int) -> tuple[Ints, Ints]:
-    """The rows of an average batch of the first epoch, and of the largest."""
-    batches = examples.epoch(budget, seed, 0)
+    """The rows of an average batch of the first epoch, and of the largest; of very many batches, those of a part."""
+    epoch = examples.epoch(budget, seed, 0)
+    batches = [epoch[i] for i in range(0, len(epoch), -(-len(epoch) // MAX_BATCHES) or 1)]
     if not batches:
         raise ValueError("there are no examples to train on")
-    if not isinstance(examples, BucketedExamples):  # all of one size, and maybe too many to look at
-        return batches[0], batches[0]
     sizes = np.array([padded_size(examples, rows) for rows in batches])
     average, largest = int(np.abs(sizes - sizes.mean()).argmin()), int(sizes.argmax())
     return batches[largest if sizes[average] == sizes[largest] else average], batches[largest]
 
 
-def padded_size(examples: BucketedExamples, rows: Ints) -> int:
-    """Tokens of a batch, with padding."""
-    return len(rows) * int(examples.lengths[rows].max(0).sum())
+def padded_size(examples: Examples, rows: Ints) -> int:
+    """Tokens of a batch with padding, or its rows if all examples have one size."""
+    return len(rows) * (int(examples.lengths[rows].max(0).sum()) if isinstance(examples, BucketedExamples) else 1)
 
 
 def tower_layers(config: Any) -> dict[str, int]:

@@ -12,19 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from regard.data.batches import Examples
 from regard.data.documents import RowSet, first_rows
 from regard.data.splits import Data
 from regard.data.token_corpus import TokenWindows
 from regard.device import set_num_threads
+from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training.build import any_config_for, check_sizes, encode_examples, fit_task, read_data
 from regard.training.estimate import StepCost, StepEstimator, random_model
 from regard.training.file_job import DEFAULT_MINUTES
 from regard.training.gpu_plan import DEFAULT_MFU, Cluster, Layout, best_layout, candidate_shards, plan_layout
 from regard.training.loop import num_parameters
+from regard.training.passes import find_blocks
 from regard.training.scaling_laws import ScalingAdvice, scaling_advice
 from regard.training.settings import Settings
 from regard.training.step_times import StepTimes, measure_times
@@ -113,8 +114,7 @@ def plan_run(settings: Settings, cluster: Cluster | None = None, mfu: float = DE
 
 def plan_here(run: PreparedRun) -> RunPlan:
     estimator = StepEstimator(run.settings, run.task, run.examples)
-    dtype = torch.bfloat16 if run.settings.train_options.dtype == "bf16" else None
-    cost = estimator.cost(run.config, dtype, run.settings.run_options.recompute)
+    cost = estimator.cost(run.config)
     times, is_whole = measure_times(estimator, run.config, cost, run.valid_rows, run.data.sets.get("test"))
     steps, evals = run_length(run, run.settings.train_options.grad_accum, times and times.step, times)
     return make_plan(run, cost, steps, evals, times=times, is_whole=is_whole, step_seconds=times and times.step)
@@ -124,8 +124,8 @@ def plan_on_gpus(run: PreparedRun, cluster: Cluster, mfu: float) -> RunPlan:
     """Every rank computes at least one batch of a step, and all the same number."""
     options, estimator = run.settings.train_options, StepEstimator(run.settings, run.task, run.examples)
     grad_accum = math.ceil(options.grad_accum / cluster.count) * cluster.count
-    block, choices = largest_block(run), (False, True)
-    costs = {recompute: estimator.cost(run.config, torch.bfloat16, recompute) for recompute in choices}
+    block, choices = largest_block(run), recompute_choices(run)
+    costs = {recompute: estimator.cost(run.config, "bf16", recompute) for recompute in choices}
     layouts = [
         plan_layout(cluster, cost, recompute, shards, grad_accum, options.batch_tokens, block, mfu)
         for shards in candidate_shards(cluster, run.settings.run_options.shards)
@@ -186,9 +186,20 @@ def evaluation_seconds(times: StepTimes, evals: int) -> float:
     return evals * times.evaluation + times.test
 
 
+def recompute_choices(run: PreparedRun) -> tuple[bool, ...]:
+    """Whether to recompute: as the run does if it does, and not where a model has no blocks."""
+    if run.settings.run_options.recompute:
+        return (True,)
+    return (False, True) if any(find_blocks(unbuilt_model(run).body)) else (False,)
+
+
 def largest_block(run: PreparedRun) -> int:
     """The parameters of the largest block, which FSDP gathers; of the whole model if it has no blocks."""
+    model = unbuilt_model(run)
+    return max(map(num_parameters, find_blocks(model.body)), default=num_parameters(model))
+
+
+def unbuilt_model(run: PreparedRun) -> Model:
+    """With weights that have a shape and no storage."""
     with torch.device("meta"):
-        model = random_model(run.settings, run.task, run.config)
-    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return max((num_parameters(block) for blocks in lists for block in blocks), default=num_parameters(model))
+        return random_model(run.settings, run.task, run.config)

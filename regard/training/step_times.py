@@ -56,9 +56,7 @@ def limited(layers: Mapping[str, int], maximum: int) -> dict[str, int]:
 
 def time_model(estimator: StepEstimator, config: Any, valid: RowSet, test: RowSet | None) -> StepTimes:
     settings, task = estimator.settings, estimator.task
-    model = random_model(settings, task, config, settings.run_options.recompute).to(
-        resolve_device(settings.run_options.device)
-    )
+    model = random_model(settings, task, config).to(resolve_device(settings.run_options.device))
     trial, options = Progress.new(model, settings.train_options), settings.train_options
     seconds = time_step(trial, task, estimator.examples, options, TIMING_SECONDS)
     return StepTimes(seconds, time_scoring(model, task, valid), time_test(model, task, test) if test else 0.0)

@@ -164,7 +164,7 @@ def test_recomputation_trades_flops_for_memory(corpus):
 
 def test_in_bf16_activations_halve_and_states_do_not(corpus):
     run = prepared(corpus, context=96, batch_tokens=960, layers=4)
-    single, half = (estimator(run).cost(run.config, dtype) for dtype in (None, torch.bfloat16))
+    single, half = (estimator(run).cost(run.config, dtype) for dtype in (None, "bf16"))
     assert half.memory.gradients == single.memory.gradients == 4 * single.parameters
     assert half.memory.activations < 0.85 * single.memory.activations
     assert half.batch_flops == single.batch_flops
