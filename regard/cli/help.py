@@ -18,6 +18,7 @@ OPTION_GROUPS: dict[str, tuple[Group, ...]] = {
     "imitate": (("regard.cli.imitate", "ImitateOptions"), ("regard.rl.gail", "GAILOptions")),
     "serve": (("regard.serve.serve_options", "ServeOptions"), FETCH_OPTIONS),
     "verify": (("regard.cli.verify", "VerifyOptions"), FETCH_OPTIONS),
+    "log": (("regard.cli.log", "LogOptions"),),
     "demo": (("regard.cli.demo", "DemoOptions"),),
 }
 PLAY_OPTIONS: Group = ("regard.cli.act", "PlayOptions")

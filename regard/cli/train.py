@@ -29,6 +29,7 @@ from regard.training.settings import RunOptions, Settings, options
 from regard.training.start import choose, make_settings
 from regard.training.task_aliases import TASK_ALIASES
 from regard.training.time_budget import FEW_STEPS, format_duration
+from regard.training.tracking import track
 from regard.validate import check_choice
 
 DECISIVE_OPTIONS = {  # which options exist depends on them
@@ -110,7 +111,7 @@ def train_and_print(job: FileJob, command: str) -> int:
         print(f"\n{message}. Resume with:\n  {command}", flush=True)
 
     with stop_on_signal(save_now=save_now) as stop, progress_printer(job) as print_step:
-        for step in job.train():
+        for step in track(job):
             print_step(step)
             if stop:
                 stop.claim()

@@ -20,7 +20,16 @@ from regard.training.checkpoint import checksum
 FORMAT = 2  # of train.json
 Provenance = dict[str, dict[str, object]]  # settings, files and versions
 PATH_OPTIONS = ("data", "valid", "test", "cache", "from_", "vectors")  # paths may change: the rows have a fingerprint
-RUNTIME_OPTIONS = {"output_dir", "resume", "overwrite", "download", "device", "threads", "allow_changed"}  # no effect
+RUNTIME_OPTIONS = {
+    "output_dir",
+    "resume",
+    "overwrite",
+    "download",
+    "device",
+    "threads",
+    "allow_changed",
+    "log",
+}  # no effect
 
 
 def collect_provenance(settings: Mapping[str, object], folder: Path, files: Iterable[str]) -> Provenance:

@@ -44,6 +44,7 @@ from regard.training.checkpoint import (
 )
 from regard.training.loop import Progress, Step
 from regard.training.provenance import FORMAT
+from regard.training.trackers import TRACKING_FILE
 from regard.validate import matches_type
 
 LOCK_FILE = ".lock"
@@ -58,7 +59,10 @@ DESCRIPTION_FILES = (  # written by `describe`, train.json last
 )
 OUTPUT_FILES = (  # written during a run; an RL session also has a policy
     *("model.safetensors", "metrics.jsonl", "README.md", "loss.png", "alignment.png", "returns.png", "episodes.npz"),
+    TRACKING_FILE,
 )
+
+OUTPUT_FOLDERS = ("policy", "tensorboard", "wandb")  # written during a run, by it or by a tracker
 
 
 class RunFolder:
@@ -85,7 +89,8 @@ class RunFolder:
         """Remove all files of an earlier run."""
         keep_newest(self.folder, 0)
         remove_partial_files(self.folder, {*DESCRIPTION_FILES, *OUTPUT_FILES, LATEST})
-        for old in (*self.folder.glob("damaged-step-*"), self.folder / "policy"):
+        outputs = (self.folder / name for name in OUTPUT_FOLDERS)
+        for old in (*self.folder.glob("damaged-step-*"), *outputs):
             shutil.rmtree(old, ignore_errors=True)
         for name in (*OUTPUT_FILES, LATEST):
             (self.folder / name).unlink(missing_ok=True)

@@ -22,9 +22,10 @@ from regard.training.provenance import comparable_settings, differing_keys, form
 from regard.training.run_folder import LOCK_FILE
 from regard.training.settings import Settings, SourceModel, resolve, run_folder, with_defaults
 from regard.training.task_aliases import resolve_task
+from regard.training.trackers import check_trackers
 from regard.validate import check_choice
 
-RESUME_OPTIONS = ("resume", "output_dir", "device", "threads", "allow_changed")  # may change when a run resumes
+RESUME_OPTIONS = ("resume", "output_dir", "device", "threads", "log", "allow_changed")  # may change when a run resumes
 
 
 def make_settings(
@@ -33,7 +34,16 @@ def make_settings(
     """The settings of a new run, or of the run that is resumed. `task` may be Hugging Face's name of it."""
     if values.get("resume"):
         named = {"model": model, "size": size, "modality": modality}
-        return resume_settings(task, **values, **{name: value for name, value in named.items() if value is not None})
+        values |= {name: value for name, value in named.items() if value is not None}
+        settings = resume_settings(task, **values)
+    else:
+        settings = new_settings(task, model, size, modality, **values)
+    check_trackers(settings.run_options.log)
+    return settings
+
+
+def new_settings(task: str, model: str | None, size: str | None, modality: str | None, **values: object) -> Settings:
+    """The settings of a new run, or those of the run in the folder if they are the same."""
     if values.get("revisions") and values.get("steps") is None:
         raise ValueError("--revisions repeats a run of --minutes: add the number of --steps that it first planned")
     task, model, size, modality, source = choose(task, model, size, modality, **values)

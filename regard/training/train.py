@@ -13,6 +13,7 @@ from regard.training.job import Job
 from regard.training.loop import Step
 from regard.training.settings import Settings
 from regard.training.start import make_settings
+from regard.training.tracking import track
 
 Names = str | PathLike[str] | Sequence[str | PathLike[str]]  # of one file or several
 
@@ -68,7 +69,7 @@ def train(
     """
     arguments = {name: value for name, value in locals().items() if name != "options"}
     explicit = {name: value for name, value in arguments.items() if value is not None and value is not False}
-    return open_job(make_settings(**explicit, **options)).plan().train()
+    return track(open_job(make_settings(**explicit, **options)).plan())
 
 
 def open_job(settings: Settings) -> Job:
