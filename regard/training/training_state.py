@@ -49,7 +49,7 @@ def restore_state(progress: Progress, reader: StateReader) -> None:
         reader.copy_into(slice_of(f"weights/{name}", weight))
         for optimizer in progress.optimizers:
             if any(weight is w for group in optimizer.param_groups for w in group["params"]):
-                moments = {*kinds[name]} - {"weights", "ema"}
+                moments = [kind for kind in kinds[name] if kind not in ("weights", "ema")]  # in one order on all ranks
                 optimizer.state[weight] = {kind: reader.read_like(f"{kind}/{name}", weight) for kind in moments}
         if progress.ema is not None:
             reader.copy_into(slice_of(f"ema/{name}", progress.ema.means[i], weight))

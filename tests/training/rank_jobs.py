@@ -56,8 +56,10 @@ def outcome(job: FileJob) -> dict[str, object]:
     job.ranks.wait()
     lines = [{k: v for k, v in line.items() if k != "seconds"} for line in job.run.metrics()]
     digest = hashlib.sha256(json.dumps(lines).encode())
-    for file in ("model.safetensors", f"step-{job.progress.step}/state.safetensors", "README.md", "config.json"):
-        digest.update((job.run.folder / file).read_bytes())
+    checkpoint = job.run.folder / f"step-{job.progress.step}"
+    names = ["model.safetensors", "README.md", "config.json", *sorted(checkpoint.glob("*.safetensors"))]
+    for file in (job.run.folder / name for name in names):
+        digest.update(file.read_bytes())
     return {"losses": [step.loss for step in steps], "digest": digest.hexdigest()}
 
 
@@ -84,7 +86,10 @@ def stop_and_resume(folder: Path, ranks: Ranks, later: Ranks, steps: int = 8) ->
         return losses + alone(folder, "translate", ranks, output=name, steps=steps)["losses"]
     job = open_job(folder, "translate", later, name, steps=steps)
     assert job.is_resumed
-    return losses + outcome(job)["losses"]
+    losses += outcome(job)["losses"]
+    is_whole = (job.run.folder / f"step-{steps}" / "state.safetensors").exists()
+    assert is_whole == (later.shards == 1), "replicas save one file, also after they resumed"
+    return losses
 
 
 def pair(folder: Path, ranks: Ranks) -> dict[str, object]:
