@@ -94,6 +94,9 @@ def normalize_value(name: str, value: object, kind: object) -> object:
         return value
     items = value if isinstance(value, list | tuple) else (value,)
     items = tuple(str(item) if isinstance(item, Path) else item for item in items)
+    if choices := choices_of(kind):
+        for item in items:
+            check_choice(name, item, choices)
     name = name.rstrip("_").replace("_", "-")
     if not matches_type(items, kind):
         noun = "whole number" if matches_type((0,), kind) else "text"

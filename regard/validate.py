@@ -18,6 +18,10 @@ class ModelWarning(UserWarning):
     """A warning about a loaded model, e.g. a generation setting that it ignores. A command prints it as one line."""
 
 
+class TrackingWarning(UserWarning):
+    """An experiment tracker failed, and the training goes on without it. A command prints it as one line."""
+
+
 class FieldError(ValueError):
     """An invalid value of a dataclass field. `field` is the name of the field."""
 

@@ -32,7 +32,7 @@ COMMON = """
     --revisions --batch-tokens --grad-accum --optimizer --lr --schedule --warmup-steps --decay-share --weight-decay
     --grad-clip --max-nonfinite --ema --seed --layer-decay --output-dir --from --download --new-head --freeze --vectors
     --resume --overwrite --allow-changed --evals --eval-examples --keep --patience --average-checkpoints --device
-    --threads --shards --recompute --compile --dtype
+    --threads --shards --recompute --compile --dtype --log
 """
 TEXT = "--tokenizer --vocab-size --lowercase"
 OPTIONS = {

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from regard.cli.process import check_memory_limit, check_utf8, is_memory_error, make_streams_safe, memory_message
-from regard.validate import ModelWarning, check_choice
+from regard.validate import ModelWarning, TrackingWarning, check_choice
 
 VERBS = {
     "train": "train a model on your files: regard train translate --data train.en train.de",
@@ -24,6 +24,7 @@ VERBS = {
     "bench": "measure the speed of a model and of other backends on this machine: regard bench MODEL",
     "look": 'show attention and activations of a model on an HTML page: regard look MODEL "Tea and water please"',
     "lab": "run an experiment that tests a claim of the lectures: regard lab party",
+    "log": "send the metrics of a run to TensorBoard, W&B, MLflow or Trackio: regard log RUN --to tensorboard",
     "models": "list all models, their sizes and the tasks that they fit",
     "tasks": "list all tasks, the files that they read and the models that fit",
     "demo": "train a translator on the bundled phrasebook, in three minutes",
@@ -60,6 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         check_memory_limit()
         with warnings.catch_warnings():
             warnings.simplefilter("always", ModelWarning)
+            warnings.simplefilter("always", TrackingWarning)
             warnings.showwarning = notices_in_one_line(warnings.showwarning)
             code: int = import_module(f"regard.cli.{args[0]}").main(args[1:])
         return code
@@ -86,7 +88,7 @@ def notices_in_one_line(fallback: Callable[..., None]) -> Callable[..., None]:
     """Print our own warnings as one line; `fallback` prints all others."""
 
     def show(message: Warning | str, category: type[Warning], *args: object, **kwargs: object) -> None:
-        if issubclass(category, ModelWarning):
+        if issubclass(category, ModelWarning | TrackingWarning):
             print(f"regard: {message}", file=sys.stderr)
         else:
             fallback(message, category, *args, **kwargs)

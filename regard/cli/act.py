@@ -21,6 +21,7 @@ from regard.rl.sequence_policy import SequencePolicy, check_spaces
 from regard.tasks.decide import Decide, DecideOptions
 from regard.training.loop import Step, num_parameters
 from regard.training.settings import Settings
+from regard.training.tracking import track
 from regard.validate import check_fields, matches_type
 
 FRAME_SECONDS = 0.02  # pause after each frame drawn on a terminal
@@ -36,7 +37,7 @@ def train_policy(settings: Settings) -> int:
     job.plan()
     print_job(job)
     with stop_on_signal("stopping; complete rounds are saved") as stop:
-        for step in job.train():
+        for step in track(job):
             if step.scores:
                 print(f"round {job.rounds}/{len(job.schedule)}  {format_round(step)}", flush=True)
             if stop:

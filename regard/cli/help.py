@@ -19,6 +19,7 @@ OPTION_GROUPS: dict[str, tuple[Group, ...]] = {
     "serve": (("regard.serve.serve_options", "ServeOptions"), FETCH_OPTIONS),
     "verify": (("regard.cli.verify", "VerifyOptions"), FETCH_OPTIONS),
     "plan": (("regard.cli.plan", "PlanOptions"),),
+    "log": (("regard.cli.log", "LogOptions"),),
     "demo": (("regard.cli.demo", "DemoOptions"),),
 }
 PLAY_OPTIONS: Group = ("regard.cli.act", "PlayOptions")

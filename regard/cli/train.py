@@ -36,6 +36,7 @@ from regard.training.settings import RunOptions, Settings, options
 from regard.training.start import choose, make_settings
 from regard.training.task_aliases import TASK_ALIASES
 from regard.training.time_budget import FEW_STEPS, format_duration, time_step
+from regard.training.tracking import track
 from regard.validate import check_choice
 
 DECISIVE_OPTIONS = {  # which options exist depends on them
@@ -161,7 +162,7 @@ def train_and_print(job: FileJob, command: str) -> int:
 
     with stop_on_signal(save_now=save_now, ranks=job.ranks) as stop, progress_printer(job) as print_step:
         job.progress.stop = lambda: bool(stop)
-        for step in job.train():
+        for step in track(job):
             print_step(step)
             if job.progress.is_stopping if job.ranks.size > 1 else stop:
                 stop.claim()

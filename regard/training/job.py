@@ -11,7 +11,7 @@ rl/dyna_job.py           trains in an environment
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -91,7 +91,7 @@ class Job(ABC):
     def is_finished(self) -> bool:
         return self.is_resumed and self.run.is_finished
 
-    def train(self) -> Iterator[Step]:
+    def train(self) -> Generator[Step]:
         """Train to the end, and yield every step."""
         try:
             if not self.is_finished:

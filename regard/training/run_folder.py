@@ -44,6 +44,7 @@ from regard.training.publish import MAX_SHARD, has_weights, name_shards, publish
 from regard.training.rank_checkpoint import find_damage_on_ranks, save_on_ranks
 from regard.training.ranks import SINGLE, Ranks
 from regard.training.sharded_state import StateReader, state_files
+from regard.training.trackers import TRACKING_FILE
 from regard.training.training_state import load_average, restore_state, state_slices
 from regard.validate import matches_type
 
@@ -68,7 +69,9 @@ OUTPUT_FILES = (  # written during a run; an RL session also has a policy
         "returns.png",
         "episodes.npz",
     ),
+    TRACKING_FILE,
 )
+OUTPUT_FOLDERS = ("policy", "tensorboard", "wandb")  # written during a run, by it or by a tracker
 
 
 class RunFolder:
@@ -101,7 +104,8 @@ class RunFolder:
         """Remove all files of an earlier run."""
         keep_newest(self.folder, 0)
         remove_partial_files(self.folder, {*DESCRIPTION_FILES, *OUTPUT_FILES, LATEST})
-        for old in (*self.folder.glob("damaged-step-*"), self.folder / "policy"):
+        outputs = (self.folder / name for name in OUTPUT_FOLDERS)
+        for old in (*self.folder.glob("damaged-step-*"), *outputs):
             shutil.rmtree(old, ignore_errors=True)
         for name in (*OUTPUT_FILES, LATEST):
             (self.folder / name).unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from regard.options import Option, OptionGroups, make, normalize_value, option_f
 from regard.tasks import TASKS
 from regard.tasks.compatibility import Fit, find_fit
 from regard.training.loop import TrainOptions
+from regard.training.trackers import TrackerName
 from regard.validate import check_choice, check_minimum
 
 
@@ -41,6 +42,7 @@ class RunOptions:
     eval_examples: int | None = None  # validation examples, or characters of text, per evaluation; default: by task
     keep: int = 2  # number of newest checkpoints to keep
     patience: int = 0  # stop after this many consecutive evaluations without improvement; 0 = never
+    log: tuple[TrackerName, ...] = ()  # also send the metrics to: tensorboard, wandb, mlflow, trackio
     average_checkpoints: int = 0  # at the end, also evaluate the mean of this many last checkpoints; 0 = off
     device: str = "auto"  # cpu, cuda or mps; auto = the best available
     threads: int | None = None  # CPU threads; default: all cores

@@ -24,6 +24,7 @@ from regard.training.provenance import comparable_settings, differing_keys, form
 from regard.training.run_folder import LOCK_FILE
 from regard.training.settings import Settings, SourceModel, resolve, run_folder, with_defaults
 from regard.training.task_aliases import resolve_task
+from regard.training.trackers import check_trackers
 from regard.validate import check_choice
 
 RESUME_OPTIONS = (
@@ -33,6 +34,7 @@ RESUME_OPTIONS = (
     "threads",
     "shards",
     "recompute",
+    "log",
     "allow_changed",
     "download",
 )  # may change when a run resumes
@@ -44,11 +46,15 @@ def make_settings(
     """The settings of a new run, or of the run that is resumed. `task` may be Hugging Face's name of it."""
     if values.get("resume"):
         named = {"model": model, "size": size, "modality": modality}
-        return resume_settings(task, **values, **{name: value for name, value in named.items() if value is not None})
-    if values.get("revisions") and values.get("steps") is None:
+        values |= {name: value for name, value in named.items() if value is not None}
+        settings = resume_settings(task, **values)
+    elif values.get("revisions") and values.get("steps") is None:
         raise ValueError("--revisions repeats a run of --minutes: add the number of --steps that it first planned")
-    settings = new_settings(task, model, size, modality, **values)
-    return settings if settings.run_options.overwrite else resume_if_same(settings, values)
+    else:
+        settings = new_settings(task, model, size, modality, **values)
+        settings = settings if settings.run_options.overwrite else resume_if_same(settings, values)
+    check_trackers(settings.run_options.log)
+    return settings
 
 
 def new_settings(

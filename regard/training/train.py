@@ -15,6 +15,7 @@ from regard.training.rank_checks import check_alone
 from regard.training.ranks import SINGLE, Ranks, join_ranks
 from regard.training.settings import Settings
 from regard.training.start import make_settings
+from regard.training.tracking import track
 
 Names = str | PathLike[str] | Sequence[str | PathLike[str]]  # of one file or several
 
@@ -75,7 +76,7 @@ def train(
     explicit = {name: value for name, value in arguments.items() if value is not None and value is not False}
     ranks = join_ranks()
     settings = ranks.first(lambda: make_settings(**explicit, **options))
-    return open_job(settings, ranks).plan().train()
+    return track(open_job(settings, ranks).plan())
 
 
 def open_job(settings: Settings, ranks: Ranks = SINGLE) -> Job:
