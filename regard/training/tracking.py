@@ -20,6 +20,7 @@ from typing import Any
 from regard.json_files import lexists
 from regard.training.job import Job
 from regard.training.loop import Step
+from regard.training.ranks import join_ranks
 from regard.training.run_folder import parse_metrics_line
 from regard.training.trackers import TRACKERS, ExperimentTracker, LoggedStep, TrackedRun
 from regard.validate import TrackingWarning, matches_type
@@ -145,7 +146,8 @@ def running(threads: Sequence[TrackerThread]) -> Iterator[None]:
 
 def track(job: Job) -> Iterator[Step]:
     """The steps of `job.train()`, sent to the trackers of --log."""
-    names = () if job.is_finished else job.settings.run_options.log
+    is_finished = job.is_finished  # on every rank: they may have to agree
+    names = job.settings.run_options.log if join_ranks().is_first and not is_finished else ()
     with closing(job.train()) as steps, running([TrackerThread(name, job.run.folder) for name in names]):
         for step in steps:  # noqa: UP028  `yield from` would end the job, and release its lock, before the threads
             yield step
