@@ -27,6 +27,7 @@ from typing import Any
 
 import regard
 import regard.ray
+from regard.loaded_model import LoadedModel
 from regard.modalities.synthetic import phrasebook
 from regard.ray import AnswerWorker, Batch
 
@@ -35,13 +36,14 @@ NUM_REQUESTS = 40
 
 
 class TimedWorker(AnswerWorker):
-    """Adds the process and the time of each answer."""
+    """Adds to each answer its process, when its batch started and ended, and its share of the batch's CPU time."""
 
     def __call__(self, batch: Batch) -> Batch:
-        start = time.time()
+        start, cpu = time.time(), time.process_time()
         batch = super().__call__(batch)
         size = len(batch["answer"])
-        return batch | {"pid": [os.getpid()] * size, "start": [start] * size, "end": [time.time()] * size}
+        values = {"pid": os.getpid(), "start": start, "end": time.time(), "cpu": (time.process_time() - cpu) / size}
+        return batch | {name: [value] * size for name, value in values.items()}
 
 
 def small_translator(folder: Path) -> Path:
@@ -63,24 +65,32 @@ def rate_at_work(rows: list[dict[str, Any]]) -> tuple[float, Mapping[int, int]]:
     return sum(shares) / (end - begin), {pid: len(part) for pid, part in by_worker.items()}
 
 
+def answer_alone(model: LoadedModel, texts: list[str]) -> tuple[list[str], float, float]:
+    """The answers of this process, its inputs per second, and the CPU time of an input."""
+    start, cpu = time.perf_counter(), time.process_time()
+    answers = [text for i in range(0, len(texts), BATCH_SIZE) for text in model(texts[i : i + BATCH_SIZE])]
+    return answers, len(texts) / (time.perf_counter() - start), (time.process_time() - cpu) / len(texts)
+
+
 def compare_data(folder: Path, texts: list[str]) -> tuple[bool, list[str]]:
     import ray.data
 
     model = regard.load(folder, speed="exact", threads=1)
     model(texts[:BATCH_SIZE])
-    start = time.perf_counter()
-    expected = [text for i in range(0, len(texts), BATCH_SIZE) for text in model(texts[i : i + BATCH_SIZE])]
-    alone = len(texts) / (time.perf_counter() - start)
+    expected, alone_before, cpu = answer_alone(model, texts)
     regard.ray.AnswerWorker = TimedWorker  # type: ignore[misc]
     dataset = ray.data.from_items([{"id": i, "text": text} for i, text in enumerate(texts)])
     start = time.perf_counter()
     rows = regard.ray.answer(dataset, folder, workers=WORKERS, batch_size=BATCH_SIZE).take_all()
     total = time.perf_counter() - start
     rate, counts = rate_at_work(rows)
+    alone = (alone_before + answer_alone(model, texts)[1]) / 2  # before and after: other programs may run meanwhile
     answers = [row["answer"] for row in sorted(rows, key=lambda row: row["id"])]
     equal = sum(answer == other for answer, other in zip(answers, expected, strict=True))
     print(f"Ray Data   {equal} of {len(texts)} answers equal; inputs of each worker: {[*counts.values()]}")
     print(f"           one process {alone:.1f} inputs/s; {len(counts)} workers {rate:.1f}: {rate / alone:.2f} times")
+    workers_cpu = sum(row["cpu"] for row in rows) / len(rows)
+    print(f"           CPU time of an input: {1000 * cpu:.2f} ms, in the workers {1000 * workers_cpu:.2f} ms")
     print(f"           {total:.1f} s with the start of the workers")
     return equal == len(texts) and len(counts) == WORKERS and rate >= MIN_RATIO * alone, expected
 
