@@ -129,6 +129,7 @@ def main() -> int:
 
     with TemporaryDirectory() as temporary:
         folder = args.model or small_translator(Path(temporary) / "model")
+        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray gives its workers a low priority: compare equals
         ray.init(num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
         try:
             data_is_right, expected = compare_data(folder.resolve(), texts)
