@@ -21,8 +21,8 @@ FORMAT = 2  # of train.json
 Provenance = dict[str, dict[str, object]]  # settings, files and versions
 PATH_OPTIONS = ("data", "valid", "test", "cache", "from_", "vectors")  # paths may change: the rows have a fingerprint
 RUNTIME_OPTIONS = {  # no effect on the result
-    *("output_dir", "resume", "overwrite", "download", "device", "threads", "recompute", "shards", "allow_changed"),
-    "log",
+    *("output_dir", "resume", "overwrite", "download", "device", "threads", "recompute", "shards", "log"),
+    "allow_changed",
 }
 
 

@@ -71,6 +71,7 @@ OUTPUT_FILES = (  # written during a run; an RL session also has a policy
     ),
     TRACKING_FILE,
 )
+OUTPUT_FOLDERS = ("policy", "tensorboard", "wandb")  # written during a run, by it or by a tracker
 
 OUTPUT_FOLDERS = ("policy", "tensorboard", "wandb")  # written during a run, by it or by a tracker
 

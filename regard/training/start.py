@@ -46,11 +46,11 @@ def make_settings(
     """The settings of a new run, or of the run that is resumed. `task` may be Hugging Face's name of it."""
     if values.get("resume"):
         named = {"model": model, "size": size, "modality": modality}
-        named_values = {name: value for name, value in named.items() if value is not None}
-        settings = resume_settings(task, **values, **named_values)
+        values |= {name: value for name, value in named.items() if value is not None}
+        settings = resume_settings(task, **values)
+    elif values.get("revisions") and values.get("steps") is None:
+        raise ValueError("--revisions repeats a run of --minutes: add the number of --steps that it first planned")
     else:
-        if values.get("revisions") and values.get("steps") is None:
-            raise ValueError("--revisions repeats a run of --minutes: add the number of --steps that it first planned")
         settings = new_settings(task, model, size, modality, **values)
         settings = settings if settings.run_options.overwrite else resume_if_same(settings, values)
     check_trackers(settings.run_options.log)
