@@ -107,18 +107,25 @@ def mark_phase(phase: mmap.mmap, name: str, owner: Any, original: Callable[..., 
 
 def report_phases(phase: mmap.mmap) -> None:
     """Make a run in this process report its phase."""
-    iterate, last = loop.iterate_batches, FileJob.finish
+    iterate, begin, last = loop.iterate_batches, FileJob.steps_to_end, FileJob.finish
+    has_begun = False  # before, the steps of the estimate are timed
+
+    def marked_begin(job: FileJob) -> Iterator[Any]:
+        nonlocal has_begun
+        has_begun = True
+        return begin(job)
 
     def marked_batches(*args: Any) -> Iterator[Any]:
         for position, rows in iterate(*args):
-            phase[0] = PHASES.index("end of an epoch" if position.batch == 0 else "step")
+            if has_begun:
+                phase[0] = PHASES.index("end of an epoch" if position.batch == 0 else "step")
             yield position, rows
 
     def marked_finish(job: FileJob) -> None:
         phase[0] = PHASES.index("finish")  # until the process ends
         last(job)
 
-    loop.iterate_batches, FileJob.finish = marked_batches, marked_finish
+    loop.iterate_batches, FileJob.steps_to_end, FileJob.finish = marked_batches, marked_begin, marked_finish
     mark_phase(phase, "validation", FileJob, FileJob.evaluate)
     mark_phase(phase, "save", runs, runs.save_folder)
 
