@@ -23,9 +23,10 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from kill import PHASES, command, report_phases, run_result, write_data
+from kill import PHASES, command, mark_phase, report_phases, run_result, write_data
 
 from regard.training.checkpoint import find_damage, list_checkpoints
+from regard.training.file_job import FileJob
 
 RANKS = 2
 MAX_SECONDS, MAX_START = 60.0, 120.0
@@ -117,6 +118,7 @@ def work(folder: Path, words: list[str]) -> int:
         phase = mmap.mmap(file.fileno(), 16)
     phase[8:16] = os.getpid().to_bytes(8, "little")
     report_phases(phase)
+    mark_phase(phase, "save", FileJob, FileJob.save)
     return main(words)
 
 
