@@ -69,9 +69,10 @@ def train(job: FileJob, ranks: Ranks, dtype: torch.dtype = torch.float32) -> tup
     options = job.settings.train_options
     progress = Progress.new(job.make_model().to(dtype), options, ranks)
     steps = [*train_steps(progress, job.task, job.examples, options)]
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = RunFolder(Path(folder), ranks).save(progress, {}, 1, {})
+    with tempfile.TemporaryDirectory() as own_folder:
+        checkpoint = RunFolder(Path(ranks.broadcast(own_folder)), ranks).save(progress, {}, 1, {})
         content = [file.read_bytes() for file in sorted(checkpoint.glob("*.safetensors"))]
+        ranks.wait()  # the folder is that of the first rank
     digest = hashlib.sha256(b"".join(content)).hexdigest()
     return [step.loss for step in steps], [step.seconds for step in steps], digest
 
