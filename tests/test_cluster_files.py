@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from torch.distributed.run import get_args_parser
 
+from regard.models import MODELS
 from regard.options import option_flag
 from regard.training.settings import options
 
@@ -66,13 +67,36 @@ def wait_for_file(file):
 
 
 def test_the_slurm_script_starts_all_ranks(sbatch, tmp_path):
-    arguments = ["write", "--data", "corpus.txt", "--grad-accum", "16", "-o", "/shared/runs/write"]
+    arguments = [
+        "write",
+        "--data",
+        "corpus.txt",
+        "--grad-accum",
+        "16",
+        "--shards",
+        "8",
+        "--log",
+        "wandb",
+        "-o",
+        "/shared",
+    ]
     assert sbatch(*arguments).wait() == 0
     launch, rest = parse_launch((tmp_path / "log.args").read_text().splitlines())
     assert rest == arguments[1:]
     assert (launch.nnodes, launch.nproc_per_node) == ("2", "8")
     assert launch.rdzv_endpoint == "node-a:29500"
     assert not (tmp_path / "log").exists(), "a job that ended is not queued again"
+
+
+def test_torchrun_passes_every_option_on():
+    """Without the -- it would refuse --log, as a prefix of several options of its own."""
+    for task, model in (("write", "nanochat"), ("translate", "transformer"), ("classify", "vit")):
+        arguments = [option_flag(name) for name in options(task, model, next(iter(MODELS[model].sizes)))]
+        launch = get_args_parser().parse_args(
+            ["--nproc-per-node", "2", "-m", "--", "regard", "train", task, *arguments]
+        )
+        assert launch.training_script == "regard"
+        assert launch.training_script_args == ["train", task, *arguments]
 
 
 def test_the_slurm_script_saves_and_queues_the_job_again_before_the_time_limit(sbatch, tmp_path):

@@ -34,7 +34,12 @@ def main(args: list[str]) -> int:
     lock = RunLock(folder)  # a run that trains sends its metrics itself
     try:
         for name in options.to:
-            step, location = send(folder, name)
+            try:
+                step, location = send(folder, name)
+            except (ValueError, OSError):
+                raise
+            except Exception as error:  # of a foreign library, or of its server
+                raise ValueError(f"{name} did not take the metrics: {type(error).__name__}: {error}") from error
             print(f"{name} holds the run up to step {step:,}: {location}")
     finally:
         lock.release()

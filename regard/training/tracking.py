@@ -20,7 +20,6 @@ from typing import Any
 from regard.json_files import lexists
 from regard.training.job import Job
 from regard.training.loop import Step
-from regard.training.ranks import join_ranks
 from regard.training.run_folder import parse_metrics_line
 from regard.training.trackers import TRACKERS, ExperimentTracker, LoggedStep, TrackedRun
 from regard.validate import TrackingWarning, matches_type
@@ -56,7 +55,7 @@ def to_logged_step(lines: Sequence[dict[str, Any]]) -> LoggedStep:
     scalars: dict[str, float] = {}
     for line in lines:
         prefix = "round/" if "round" in line else "train/"
-        if "count" in line and line["seconds"] > 0:
+        if "count" in line and line.get("seconds", 0) > 0:
             scalars["train/throughput"] = line["count"] / line["seconds"]
         for name, value in line.items():
             if name in GROUPS:
@@ -104,17 +103,16 @@ class TrackerThread(Thread):
         while not lexists(self.reader.file) and not self.stopped.wait(POLL_SECONDS):
             pass
         if not lexists(self.reader.file):  # no step was completed
-            return None
+            return
         steps = self.reader.read(is_ended=False)
         newest = self.reader.lines[0]["step"] if self.reader.lines else 0
         tracker = TRACKERS[self.tracker_name](TrackedRun.open(self.folder, newest))
         try:
-            while True:
-                send_steps(tracker, steps)
+            send_steps(tracker, steps)
+            is_last = False
+            while not is_last:
                 is_last = self.stopped.wait(POLL_SECONDS)
-                steps = self.reader.read(is_ended=is_last and self.is_complete)
-                if is_last:
-                    return send_steps(tracker, steps)
+                send_steps(tracker, self.reader.read(is_ended=is_last and self.is_complete))
         finally:
             tracker.close()
 
@@ -127,7 +125,8 @@ class TrackerThread(Thread):
             self.warn(f"it does not answer within {CLOSE_SECONDS:.0f} seconds")
 
     def warn(self, problem: str) -> None:
-        remedy = f"the run does not need it; send the rest with: regard log {self.folder} --to {self.tracker_name}"
+        command = f"regard log {self.folder} --to {self.tracker_name}"
+        remedy = f"the run does not need it; when it has ended, send the rest with: {command}"
         warnings.warn(f"--log {self.tracker_name} stopped: {problem}; {remedy}", TrackingWarning, stacklevel=2)
 
 
@@ -147,7 +146,7 @@ def running(threads: Sequence[TrackerThread]) -> Iterator[None]:
 def track(job: Job) -> Iterator[Step]:
     """The steps of `job.train()`, sent to the trackers of --log."""
     is_finished = job.is_finished  # on every rank: they may have to agree
-    names = job.settings.run_options.log if join_ranks().is_first and not is_finished else ()
+    names = job.settings.run_options.log if job.ranks.is_first and not is_finished else ()
     with closing(job.train()) as steps, running([TrackerThread(name, job.run.folder) for name in names]):
         for step in steps:  # noqa: UP028  `yield from` would end the job, and release its lock, before the threads
             yield step

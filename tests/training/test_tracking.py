@@ -162,6 +162,19 @@ def test_a_tracker_that_fails_costs_one_warning(method, recorder, command, tmp_p
     assert (tmp_path / "run" / "README.md").exists()
 
 
+def test_a_tracker_that_fails_afterwards_is_an_error_of_one_line(recorder, small_run, tmp_path, monkeypatch, capsys):
+    class ServerError(Exception):
+        """Of a foreign library."""
+
+    def fail(*_):
+        raise ServerError("status 503")
+
+    monkeypatch.setattr(recorder, "write", fail)
+    shutil.copy(small_run / "metrics.jsonl", tmp_path)
+    assert main(["log", str(tmp_path), "--to", "tensorboard"]) == 2
+    assert capsys.readouterr().err == "regard: tensorboard did not take the metrics: ServerError: status 503\n"
+
+
 def test_a_tracker_that_does_not_answer_does_not_keep_the_run(recorder, command, tmp_path, monkeypatch):
     hanging = Event()
     monkeypatch.setattr(tracking, "CLOSE_SECONDS", 0.05)
