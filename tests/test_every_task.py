@@ -784,11 +784,9 @@ def test_a_folder_stores_every_option(task: str, model: str, overrides: dict[str
     assert_same_predictions(list(load(job.run.folder).generate(inputs, **decode_options)), in_memory)
 
 
-@every_triple
-def test_a_run_is_estimated_without_building_its_model(
-    task: str, model: str, modality: str, form: str | None, finished: Any
-) -> None:
-    job, _ = finished(task, model, form, modality)
+@every_task
+def test_a_run_is_estimated_without_building_its_model(task: str, model: str, finished: Any) -> None:
+    job, _ = finished(task, model)
     estimator = StepEstimator(job.settings, job.task, job.examples)
     numbers = estimator.trace(job.progress.model.body.config, estimator.largest, None, recompute=False).tolist()
     parameters, batch_flops, _, *states, activations, _ = numbers

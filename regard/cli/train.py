@@ -113,7 +113,7 @@ def prepare_and_print(settings: Settings, ranks: Ranks = SINGLE) -> FileJob:
         print_report(job.data.report)
     print_job(job)
     is_timed = settings.train_options.steps is None and settings.train_options.epochs is None
-    if not job.is_resumed and not (is_timed and (settings.train_options.minutes or DEFAULT_MINUTES) < MIN_MINUTES):
+    if not job.is_resumed and is_worth_estimating(settings):
         print(format_cost(job), flush=True)
     if is_timed:
         print("timing this machine ...", flush=True)
@@ -132,6 +132,14 @@ def prepare_and_print(settings: Settings, ranks: Ranks = SINGLE) -> FileJob:
         fitting = f"only {job.steps} steps fit into {seconds}, of which the start took {spent}"
         print(f"warning: {fitting}; too few to train a model. {remedy}")
     return job
+
+
+def is_worth_estimating(settings: Settings) -> bool:
+    """The estimate takes a second or two, which a short run does not have."""
+    options = settings.train_options
+    if options.steps is not None:
+        return options.steps >= FEW_STEPS
+    return options.epochs is not None or (options.minutes or DEFAULT_MINUTES) >= MIN_MINUTES
 
 
 def format_cost(job: FileJob) -> str:
