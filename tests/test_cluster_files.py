@@ -61,8 +61,9 @@ def sbatch(tmp_path):
     return start
 
 
-def wait_for_file(file):
+def wait_for_file(file, job):
     while not file.exists():
+        assert job.poll() is None
         time.sleep(0.01)
 
 
@@ -101,7 +102,7 @@ def test_torchrun_passes_every_option_on():
 
 def test_the_slurm_script_saves_and_queues_the_job_again_before_the_time_limit(sbatch, tmp_path):
     job = sbatch("write", "endless")
-    wait_for_file(tmp_path / "log.started")
+    wait_for_file(tmp_path / "log.started", job)
     job.send_signal(signal.SIGUSR1)
     assert job.wait() == 0
     assert (tmp_path / "log").read_text() == "saved\nscontrol requeue 42\n"
